@@ -19,8 +19,7 @@ struct AttentionRows {
   std::span<const SeenKeys> seen = {};  ///< of each row; empty: each row sees all keys
 };
 
-/// Whether attend() can be used for such tensors: float32 on a CPU with a tile unit, or with AVX2
-/// and no more.
+/// Whether attend() can be used for such tensors: float32 on a CPU with a tile unit, or AVX2.
 bool has_attention_kernel(const at::Tensor& like);
 
 /// softmax(q kᵀ / sqrt(dim)) v for all `sequences`, which share the threads. A row's bits depend

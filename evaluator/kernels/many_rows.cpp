@@ -37,7 +37,7 @@ struct Tiles {
   }
 };
 
-/// The same of AVX2.
+/// The same of the vector unit.
 struct Panels {
   static constexpr std::int64_t kOutputs = kPanelOutputs;
   static constexpr std::int64_t kTask = kPanelRowsAtOnce;
@@ -129,14 +129,14 @@ void multiply_panels(const MatrixProduct<Weight>& whole) {
 
 }  // namespace
 
-bool has_many_rows_kernel() { return has_tile_unit() || is_panel_unit_best(); }
+bool has_many_rows_kernel() { return has_tile_unit() || has_panel_unit(); }
 
 std::int64_t rows_before_many(bool half) {
   // Packing a matrix takes the tile unit as long as some 20 rows, and as 5 where it is bfloat16 (a
   // Xeon with the unit).
   if (has_tile_unit()) return half ? 11 : 24;
-  // Panels of AVX2 are faster from some four rows on (an EPYC of Zen 3), but drafts ask for one
-  // kernel up to eight (engine/draft.h).
+  // Panels of AVX2 are faster from some four rows on (an EPYC of Zen 3), of AVX-512 from eight or
+  // nine (Zen 5), and drafts ask for one kernel up to eight (engine/draft.h).
   return 8;
 }
 

@@ -7,7 +7,7 @@
 
 namespace evalcar::kernels {
 
-/// Whether this CPU has a unit for which there is such a kernel: tiles, or AVX2 and no more.
+/// Whether this CPU has a unit for which there is such a kernel: tiles, or AVX2.
 bool has_many_rows_kernel();
 
 /// Up to so many rows the row kernels are to be used before it, for weights in float32 and (`half`)

@@ -33,7 +33,7 @@ struct PanelAttender::Memory {
       : queries(aligned_memory<float>(queries_at_once(dim) * dim)),
         sums(aligned_memory<float>(queries_at_once(dim) * padded(dim))),
         largest(aligned_memory<float>(queries_at_once(dim))),
-        totals(aligned_memory<float>(queries_at_once(dim) * 8)),
+        totals(aligned_memory<float>(queries_at_once(dim) * kLanes)),
         keys(aligned_memory<float>(kKeys * dim)),
         values(aligned_memory<float>(kKeys * padded(dim))),
         scores(aligned_memory<float>(kQueryBlock * kKeys)) {}
@@ -41,7 +41,7 @@ struct PanelAttender::Memory {
   AlignedMemory<float> queries;  // (queries, dim), scaled
   AlignedMemory<float> sums;     // (queries, padded dim): weights times values so far
   AlignedMemory<float> largest;  // (queries): score so far, times log2(e)
-  AlignedMemory<float> totals;   // (queries, 8): of the weights so far, in 8 parts
+  AlignedMemory<float> totals;   // (queries, 16): of the weights so far, in 16 parts
   AlignedMemory<float> keys;     // (panels of keys, dim, 16)
   AlignedMemory<float> values;   // (panels of dimensions, kKeys, 16)
   AlignedMemory<float> scores;   // (kQueryBlock, kKeys): scores, then weights
@@ -57,24 +57,6 @@ namespace {
 /// Where the panel of a key starts.
 std::int64_t panel_start(std::int64_t key) { return key / kPanelOutputs * kPanelOutputs; }
 
-/// 2^x: 0 below 2^-126, and never of more than 0 here. As right as that of lanes.h.
-EVALCAR_PANELS [[gnu::always_inline]] inline __m256 power_of_two(__m256 x) {
-  const __m256 there = _mm256_cmp_ps(x, _mm256_set1_ps(-126.0F), _CMP_NLT_UQ);  // a NaN is
-  const __m256 whole = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m256 rest = _mm256_sub_ps(x, whole);
-  __m256 y = _mm256_set1_ps(kPowerOfTwo[0]);
-#pragma GCC unroll 6
-  for (std::size_t i = 1; i < kPowerOfTwo.size(); ++i)
-    y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(kPowerOfTwo[i]));
-  const __m256i power =
-      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127)), 23);
-  return _mm256_and_ps(_mm256_mul_ps(y, _mm256_castsi256_ps(power)), there);
-}
-
-EVALCAR_PANELS inline float power_of_two(float x) {
-  return _mm256_cvtss_f32(power_of_two(_mm256_set1_ps(x)));
-}
-
 /// -inf where a query does not see the key. scores: of keys [key, key + width).
 void hide(const SeenKeys& seen, std::int64_t key, std::int64_t width, float* scores) {
   const auto place = [&](std::int64_t of) { return std::clamp<std::int64_t>(of - key, 0, width); };
@@ -83,37 +65,6 @@ void hide(const SeenKeys& seen, std::int64_t key, std::int64_t width, float* sco
   std::fill(scores, scores + std::min(place(seen.shared_begin), place(seen.begin)), kHidden);
   std::fill(scores + shared_end, scores + std::max(shared_end, place(seen.begin)), kHidden);
   std::fill(scores + end, scores + width, kHidden);
-}
-
-/// Scores of a query become weights: 2^(score - the largest so far), in place. What there is of
-/// sums and totals is brought to that base.
-EVALCAR_PANELS void weigh(float* scores, std::int64_t width, float& largest, float* total,
-                          float* sums, std::int64_t dim) {
-  __m256 most[2] = {_mm256_set1_ps(largest), _mm256_set1_ps(largest)};
-  for (std::int64_t at = 0; at < width; at += 16) {
-    most[0] = _mm256_max_ps(most[0], _mm256_load_ps(scores + at));
-    most[1] = _mm256_max_ps(most[1], _mm256_load_ps(scores + at + 8));
-  }
-  most[0] = _mm256_max_ps(most[0], most[1]);
-  most[0] = _mm256_max_ps(most[0], _mm256_permute2f128_ps(most[0], most[0], 1));
-  most[0] = _mm256_max_ps(most[0], _mm256_permute_ps(most[0], 0x4e));
-  most[0] = _mm256_max_ps(most[0], _mm256_permute_ps(most[0], 0xb1));
-  const float now = _mm256_cvtss_f32(most[0]), before = largest;
-  largest = now;
-  const __m256 base = _mm256_set1_ps(now == kHidden ? 0 : now);
-  __m256 parts = _mm256_load_ps(total);
-  if (now != before) {
-    const __m256 kept = _mm256_set1_ps(power_of_two(before - now));
-    parts = _mm256_mul_ps(parts, kept);
-    for (std::int64_t d = 0; d < dim; d += 8)
-      _mm256_store_ps(sums + d, _mm256_mul_ps(_mm256_load_ps(sums + d), kept));
-  }
-  for (std::int64_t at = 0; at < width; at += 8) {
-    const __m256 weights = power_of_two(_mm256_sub_ps(_mm256_load_ps(scores + at), base));
-    _mm256_store_ps(scores + at, weights);
-    parts = _mm256_add_ps(parts, weights);
-  }
-  _mm256_store_ps(total, parts);
 }
 
 // The scale of the scores and the change from e to 2 as base go into the queries.
@@ -133,8 +84,9 @@ EVALCAR_PANELS void scale_queries(const HeadAttention& a, std::int64_t first, st
 
 EVALCAR_PANELS void write_query(const HeadAttention& a, std::int64_t query, const float* sums,
                                 const float* total) {
-  float whole = 0;
-  for (int i = 0; i < 4; ++i) whole += total[i] + total[i + 4];
+  Lanes parts;
+  load(total, parts);
+  const float whole = sum_of(parts);
   float* const out = a.out + query / a.group * a.out_row + query % a.group * a.out_head;
   const std::int64_t vectors = a.dim / 8 * 8;
   for (std::int64_t d = 0; d < vectors; d += 8)
@@ -171,27 +123,32 @@ void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const Qu
   const std::int64_t wide = padded(a.dim);
   float* const scores = m.scores.get();
   float* const sums = m.sums.get() + block.at * wide;
-  for (std::int64_t i = 0; i < width; i += kPanelOutputs) {
+  for (std::int64_t i = 0; i < width; i += kPanelsAtOnce * kPanelOutputs) {
     multiply_panel({.x = m.queries.get() + block.at * a.dim,
                     .x_stride = a.dim,
                     .rows = block.count,
                     .panel = m.keys.get() + (key - packed + i) * a.dim,
+                    .panels = std::min(kPanelsAtOnce, (width - i) / kPanelOutputs),
+                    .panel_stride = kPanelOutputs * a.dim,
                     .width = a.dim,
                     .sums = scores + i,
                     .stride = kKeys});
   }
+  const PanelKernels& kernels = panel_kernels().front();
   const SeenKeys all{.begin = 0, .end = a.keys};
   for (std::int64_t i = 0; i < block.count; ++i) {
     const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(first + block.at + i) / a.group];
     if (!seen.all_of(key, key + width)) hide(seen, key, width, scores + i * kKeys);
-    weigh(scores + i * kKeys, width, m.largest[static_cast<std::size_t>(block.at + i)],
-          m.totals.get() + (block.at + i) * 8, sums + i * wide, wide);
+    kernels.weigh(scores + i * kKeys, width, m.largest[static_cast<std::size_t>(block.at + i)],
+                  m.totals.get() + (block.at + i) * kLanes, sums + i * wide, wide);
   }
-  for (std::int64_t d = 0; d < a.dim; d += kPanelOutputs) {
+  for (std::int64_t d = 0; d < wide; d += kPanelsAtOnce * kPanelOutputs) {
     multiply_panel({.x = scores,
                     .x_stride = kKeys,
                     .rows = block.count,
                     .panel = m.values.get() + d * kKeys + (key - packed) * kPanelOutputs,
+                    .panels = std::min(kPanelsAtOnce, (wide - d) / kPanelOutputs),
+                    .panel_stride = kPanelOutputs * kKeys,
                     .width = width,
                     .sums = sums + d,
                     .stride = wide,
@@ -204,7 +161,7 @@ void PanelAttender::attend(const HeadAttention& a, std::int64_t first, std::int6
   const std::int64_t wide = padded(a.dim);
   std::fill_n(m.sums.get(), count * wide, 0.0F);
   std::fill_n(m.largest.get(), count, kHidden);
-  std::fill_n(m.totals.get(), count * 8, 0.0F);
+  std::fill_n(m.totals.get(), count * kLanes, 0.0F);
   scale_queries(a, first, count, m.queries.get());
   const std::vector<QueryBlock> blocks = query_blocks(a, first, count);
   std::int64_t first_key = a.keys, last_key = 0;
@@ -222,7 +179,7 @@ void PanelAttender::attend(const HeadAttention& a, std::int64_t first, std::int6
     }
   }
   for (std::int64_t i = 0; i < count; ++i)
-    write_query(a, first + i, m.sums.get() + i * wide, m.totals.get() + i * 8);
+    write_query(a, first + i, m.sums.get() + i * wide, m.totals.get() + i * kLanes);
 }
 
 #else

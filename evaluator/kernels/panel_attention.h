@@ -1,4 +1,4 @@
-// Attention in float32 by AVX2 (panel_unit.h). No libtorch.
+// Attention in float32 by panels (panel_unit.h). No libtorch.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,9 @@ namespace {
 
 static_assert(kPanelOutputs == kLanes);
 
-// Products that are summed up for all rows of the call before the next: 16 KiB of a panel, half of
-// the first cache.
+// Products that are summed up for all rows of the call before the next: 16 KiB of a panel. Of two
+// that go together half of it stays in the first cache, where that has 32 KiB: each number is read
+// once for twelve rows.
 constexpr std::int64_t kDepth = 256;
 
 /// The `count` numbers behind as many that start at w; where there are none, other memory.
@@ -25,50 +26,50 @@ Ahead behind(const Number* w, std::int64_t count) {
   return {next, next + bytes};
 }
 
-/// All rows times one panel. sums: (rows, 16). ahead: what is asked for meanwhile; or null, for the
-/// next part of the panels.
-void sum_up(const float* x, std::int64_t x_stride, std::int64_t rows, std::int64_t width,
-            const float* panel, float* sums, const PanelResult& result, Ahead* ahead) {
+/// All rows times one or two panels. sums: (rows, 16 · panels). ahead: what is asked for meanwhile;
+/// or null, for the next part of the panels.
+void sum_up(const PanelProduct& whole, const PanelResult& result, Ahead* ahead) {
   std::int64_t k = 0;
   do {  // also where there is no product: the bias is the result
-    const PanelProduct part{.x = x + k,
-                            .x_stride = x_stride,
-                            .rows = rows,
-                            .panel = panel + k * kPanelOutputs,
-                            .width = std::min(kDepth, width - k),
-                            .sums = sums,
-                            .adds = k > 0,
-                            .result = k + kDepth < width ? nullptr : &result};
+    PanelProduct part = whole;
+    part.x += k;
+    part.panel += k * kPanelOutputs;
+    part.width = std::min(kDepth, whole.width - k);
+    part.adds = k > 0;
+    part.result = k + kDepth < whole.width ? nullptr : &result;
     Ahead next = behind(part.panel, part.width * kPanelOutputs);
     multiply_panel(part, ahead == nullptr ? next : *ahead);
     k += kDepth;
-  } while (k < width);
+  } while (k < whole.width);
 }
 
-/// The first `outputs` of each 16 sums become results.
+/// The first `outputs` of each row's sums become results.
 template <typename Weight>
-EVALCAR_PANELS void store_results(const MatrixProduct<Weight>& p, const float* sums) {
+EVALCAR_PANELS void store_results(const MatrixProduct<Weight>& p, const float* sums,
+                                  std::int64_t stride) {
   for (std::int64_t m = 0; m < p.rows; ++m) {
     float* const y = p.y + m * p.y_stride;
-    const float* const from = sums + m * kPanelOutputs;
-    if (p.outputs == kPanelOutputs) {
-      Lanes sum;
-      load(from, sum);
-      store(sum, y);
+    const float* const from = sums + m * stride;
+    if (p.outputs == stride) {
+      for (std::int64_t i = 0; i < stride; i += kPanelOutputs) {
+        Lanes sum;
+        load(from + i, sum);
+        store(sum, y + i);
+      }
     } else {
       for (std::int64_t i = 0; i < p.outputs; ++i) y[i] = p.adds ? from[i] + y[i] : from[i];
     }
   }
 }
 
-/// A panel's bias, where there is one, with zeros up to 16.
+/// The panels' bias, where there is one, with zeros up to whole panels.
 struct PanelBias {
   PanelBias(const float* bias, std::int64_t outputs) : there(bias != nullptr) {
     if (there) std::copy_n(bias, outputs, values.begin());
   }
   const float* get() const { return there ? values.data() : nullptr; }
 
-  std::array<float, kPanelOutputs> values{};
+  std::array<float, kPanelsAtOnce * kPanelOutputs> values{};
   bool there;
 };
 
@@ -93,37 +94,48 @@ void pack_panels(const MatrixProduct<Weight>& p, std::int64_t first, std::int64_
 
 template <typename Weight>
 void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels) {
+  constexpr std::int64_t kOutputs = kPanelsAtOnce * kPanelOutputs;
   const std::int64_t at_once = panels == nullptr ? p.rows : std::min(p.rows, kPanelRowsAtOnce);
-  const std::int64_t numbers = at_once * kPanelOutputs;
+  const std::int64_t numbers = at_once * kOutputs;
   const auto sums = aligned_memory<float>(2 * numbers);
-  const auto own = panels == nullptr ? aligned_memory<float>(panel_floats(p.outputs_from(0, 1)))
-                                     : AlignedMemory<float>();
-  const std::int64_t to_gate =
-      (panels == nullptr ? 1 : panels_of(p.outputs)) * kPanelOutputs * p.width;
+  const auto own = panels == nullptr
+                       ? aligned_memory<float>(panel_floats(p.outputs_from(0, kOutputs)))
+                       : AlignedMemory<float>();
   for (std::int64_t m = 0; m < p.rows; m += at_once) {
     const MatrixProduct<Weight> rows = p.rows_from(m, std::min(at_once, p.rows - m));
-    for (std::int64_t n = 0; n < p.outputs; n += kPanelOutputs) {
-      const auto part = rows.outputs_from(n, std::min(kPanelOutputs, p.outputs - n));
+    for (std::int64_t n = 0; n < p.outputs; n += kOutputs) {
+      const auto part = rows.outputs_from(n, std::min(kOutputs, p.outputs - n));
       if (panels == nullptr) pack_panels(part, 0, part.outputs, own.get());
       const float* const panel = panels == nullptr ? own.get() : panels + n * p.width;
+      const std::int64_t stride = panels_of(part.outputs) * kPanelOutputs;
+      const std::int64_t to_gate =
+          panels == nullptr ? stride * p.width : panels_of(p.outputs) * kPanelOutputs * p.width;
       const auto sum = [&](const Weight* w, const float* of, float* to, const PanelResult& result) {
-        Ahead ahead = behind(w, kPanelOutputs * p.width);
-        sum_up(part.x, p.x_stride, part.rows, p.width, of, to, result,
-               panels == nullptr ? &ahead : nullptr);
+        Ahead ahead = behind(w, kOutputs * p.width);
+        sum_up({.x = part.x,
+                .x_stride = p.x_stride,
+                .rows = part.rows,
+                .panel = of,
+                .panels = stride / kPanelOutputs,
+                .panel_stride = kPanelOutputs * p.width,
+                .width = p.width,
+                .sums = to,
+                .stride = stride},
+               result, panels == nullptr ? &ahead : nullptr);
       };
       const PanelBias bias(part.bias, part.outputs);
-      const bool direct = p.gate == nullptr && part.outputs == kPanelOutputs;
+      const bool direct = p.gate == nullptr && part.outputs == stride;
       sum(part.w, panel, sums.get(),
           direct ? PanelResult{part.y, p.y_stride, bias.get(), p.adds}
-                 : PanelResult{sums.get(), kPanelOutputs, bias.get()});
+                 : PanelResult{sums.get(), stride, bias.get()});
       if (direct) continue;
       if (p.gate != nullptr) {
         const PanelBias gate_bias(part.gate_bias, part.outputs);
         float* const gates = sums.get() + numbers;
-        sum(part.gate, panel + to_gate, gates, {gates, kPanelOutputs, gate_bias.get()});
-        gate_numbers(gates, sums.get(), part.rows * kPanelOutputs);
+        sum(part.gate, panel + to_gate, gates, {gates, stride, gate_bias.get()});
+        gate_numbers(gates, sums.get(), part.rows * stride);
       }
-      store_results(part, sums.get());
+      store_results(part, sums.get(), stride);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Many rows times a matrix in float32 by AVX2 (panel_unit.h). No libtorch.
+// Many rows times a matrix in float32 by panels (panel_unit.h). No libtorch.
 #pragma once
 
 #include <cstdint>

@@ -1,84 +1,16 @@
 #include "evaluator/kernels/panel_unit.h"
 
-#include <algorithm>
-#include <array>
 #include <bit>
+#include <vector>
+
+#include "evaluator/kernels/panel_avx2.h"
+#include "evaluator/kernels/panel_avx512.h"
 
 namespace evalcar::kernels {
 
 #if defined(__x86_64__)
 
 namespace {
-
-// So many rows at once: with two vectors of outputs twelve sums, of sixteen registers.
-constexpr std::int64_t kRows = 6;
-
-/// In place of the intrinsic, by which GCC 12 moves sums from register to register (0.75 times the
-/// rate).
-EVALCAR_PANELS [[gnu::always_inline]] inline void add_product(__m256& sum, __m256 a, __m256 b) {
-  asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
-}
-
-/// Two lines of a cache; in the end the last again and again.
-EVALCAR_PANELS [[gnu::always_inline]] inline void ask(Ahead& ahead) {
-  _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T1);
-  _mm_prefetch(reinterpret_cast<const char*>(ahead.next + 64), _MM_HINT_T1);
-  ahead.next = std::min(ahead.next + 128, ahead.end);
-}
-
-/// What becomes of eight sums of row m, whose first is output i.
-EVALCAR_PANELS [[gnu::always_inline]] inline void put(const PanelProduct& p, std::int64_t m,
-                                                      std::int64_t i, __m256 sum) {
-  float* const to = p.sums + m * p.stride + i;
-  if (p.adds) sum = _mm256_add_ps(sum, _mm256_load_ps(to));
-  if (p.result == nullptr) return _mm256_store_ps(to, sum);
-  const PanelResult& result = *p.result;
-  float* const y = result.y + m * result.stride + i;
-  if (result.bias != nullptr) sum = _mm256_add_ps(sum, _mm256_loadu_ps(result.bias + i));
-  if (result.adds) sum = _mm256_add_ps(sum, _mm256_loadu_ps(y));
-  _mm256_storeu_ps(y, sum);
-}
-
-template <int kCount>
-EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead& moved) {
-  constexpr int kHalf = (kCount + 1) / 2;  // rows are found from two pointers
-  __m256 sums[kCount][2];
-#pragma GCC unroll 6
-  for (int i = 0; i < kCount; ++i) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) sums[i][half] = _mm256_setzero_ps();
-  }
-  const float* near = p.x + first * p.x_stride;
-  const float* far = near + kHalf * p.x_stride;
-  const float* panel = p.panel;
-  const auto step = [&](std::int64_t k) __attribute__((always_inline, target("avx2,fma"))) {
-    const __m256 low = _mm256_load_ps(panel + 16 * k);
-    const __m256 high = _mm256_load_ps(panel + 16 * k + 8);
-#pragma GCC unroll 6
-    for (int i = 0; i < kCount; ++i) {
-      const float* const row = i < kHalf ? near + i * p.x_stride : far + (i - kHalf) * p.x_stride;
-      const __m256 x = _mm256_broadcast_ss(row + k);
-      add_product(sums[i][0], x, low);
-      add_product(sums[i][1], x, high);
-    }
-  };
-  Ahead ahead = moved;  // in registers
-  std::int64_t left = p.width;
-  for (; left >= 4; left -= 4, near += 4, far += 4, panel += 64) {
-    ask(ahead);
-    step(0);
-    step(1);
-    step(2);
-    step(3);
-  }
-  for (; left > 0; --left, ++near, ++far, panel += 16) step(0);
-  moved = ahead;
-#pragma GCC unroll 6
-  for (int i = 0; i < kCount; ++i) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) put(p, first + i, 8 * half, sums[i][half]);
-  }
-}
 
 EVALCAR_PANELS [[gnu::always_inline]] inline __m256 eight_of(const float* w) {
   return _mm256_loadu_ps(w);
@@ -135,6 +67,14 @@ EVALCAR_PANELS void pack(const Weight* w, std::int64_t stride, std::int64_t outp
   }
 }
 
+std::vector<PanelKernels> usable() {
+  std::vector<PanelKernels> kernels;
+  if (!has_panel_unit()) return kernels;
+  if (__builtin_cpu_supports("avx512f")) kernels.push_back(panels_of_avx512());
+  kernels.push_back(panels_of_avx2());
+  return kernels;
+}
+
 }  // namespace
 
 bool has_panel_unit() {
@@ -142,22 +82,9 @@ bool has_panel_unit() {
   return has;
 }
 
-bool is_panel_unit_best() {
-  static const bool best = has_panel_unit() && !__builtin_cpu_supports("avx512f");
-  return best;
-}
-
-void multiply_panel(const PanelProduct& p, Ahead& ahead) {
-  using Rows = void (*)(const PanelProduct&, std::int64_t, Ahead&);
-  static constexpr std::array<Rows, kRows> kBlocks = {multiply_rows<1>, multiply_rows<2>,
-                                                      multiply_rows<3>, multiply_rows<4>,
-                                                      multiply_rows<5>, multiply_rows<6>};
-  // As even as can be: a block of few rows waits for its own sums.
-  const std::int64_t blocks = (p.rows + kRows - 1) / kRows;
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    const std::int64_t first = block * p.rows / blocks, end = (block + 1) * p.rows / blocks;
-    kBlocks[static_cast<std::size_t>(end - first - 1)](p, first, ahead);
-  }
+std::span<const PanelKernels> panel_kernels() {
+  static const std::vector<PanelKernels> kernels = usable();
+  return kernels;
 }
 
 template <typename Weight>
@@ -169,8 +96,7 @@ void pack_panel(const Weight* w, std::int64_t stride, std::int64_t outputs, std:
 #else
 
 bool has_panel_unit() { return false; }
-bool is_panel_unit_best() { return false; }
-void multiply_panel(const PanelProduct&, Ahead&) {}
+std::span<const PanelKernels> panel_kernels() { return {}; }
 template <typename Weight>
 void pack_panel(const Weight*, std::int64_t, std::int64_t, std::int64_t, float*) {}
 

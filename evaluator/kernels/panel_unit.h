@@ -1,8 +1,10 @@
-// Products by the CPU's AVX2: panels of 16 outputs, of which a block of rows is summed up in
-// registers. What both kernels made of it share, the matrix product and attention. No libtorch.
+// Products by the CPU's vector instructions (AVX-512, or AVX2): panels of 16 outputs, of which a
+// block of rows is summed up in registers. What both kernels made of it share, the matrix product
+// and attention. No libtorch.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -15,36 +17,38 @@ namespace evalcar::kernels {
 
 /// Whether this CPU has AVX2 and fused multiply-adds.
 bool has_panel_unit();
-/// Whether it has that and no more: where there is AVX-512, libtorch's own products were not
-/// compared.
-bool is_panel_unit_best();
 
 /// Outputs of a panel.
 constexpr std::int64_t kPanelOutputs = 16;
+/// Panels that are multiplied together, at most.
+constexpr std::int64_t kPanelsAtOnce = 2;
 constexpr std::int64_t panels_of(std::int64_t outputs) {
   return (outputs + kPanelOutputs - 1) / kPanelOutputs;
 }
 
 /// Where sums go that are complete: result = sum (+ bias) (+ result, with `adds`).
 struct PanelResult {
-  float* y = nullptr;  ///< (rows, 16), of any alignment
+  float* y = nullptr;  ///< (rows, 16 · panels), of any alignment
   std::int64_t stride = 0;
-  const float* bias = nullptr;  ///< (16), or null
+  const float* bias = nullptr;  ///< (16 · panels), or null
   bool adds = false;
 };
 
 /// sums[m · stride + i] = Σ x[m · x_stride + k] · panel[k · 16 + i] for all m < rows and i < 16,
-/// or, with `adds`, added to it. Each call's sum is one chain of fused multiply-adds from 0 on, in
-/// the order of k: for sums of many products, to be as near to the true ones as a BLAS's, add up
-/// several. With `result` they are complete and go there, which may be `sums`; that is read then
-/// where `adds` is set.
+/// or, with `adds`, added to it; so for each of the panels, whose sums stand beside each other.
+/// Each call's sum is one chain of fused multiply-adds from 0 on, in the order of k, and so the
+/// same bits by any kernel: for sums of many products, to be as near to the true ones as a BLAS's,
+/// add up several. With `result` they are complete and go there, which may be `sums`; that is read
+/// then where `adds` is set.
 struct PanelProduct {
   const float* x = nullptr;  ///< (rows, width)
   std::int64_t x_stride = 0;
   std::int64_t rows = 0;
-  const float* panel = nullptr;  ///< (width, 16); of 32-byte alignment, as `sums` and `stride` are
+  const float* panel = nullptr;   ///< (width, 16); of 64-byte alignment, as `sums` and strides are
+  std::int64_t panels = 1;        ///< 1 or 2
+  std::int64_t panel_stride = 0;  ///< floats from the first panel to the second
   std::int64_t width = 0;
-  float* sums = nullptr;  ///< (rows, 16)
+  float* sums = nullptr;  ///< (rows, 16 · panels)
   std::int64_t stride = kPanelOutputs;
   bool adds = false;
   const PanelResult* result = nullptr;
@@ -63,8 +67,25 @@ inline Ahead nothing_ahead(const PanelProduct& p) {
   return {there, there};
 }
 
-/// `ahead` moves on. Only where has_panel_unit(). Thread-safe.
-void multiply_panel(const PanelProduct& p, Ahead& ahead);
+/// What is written for one kind of vector instructions. Thread-safe.
+struct PanelKernels {
+  const char* name;  ///< "avx512" | "avx2"
+  /// `ahead` moves on.
+  void (*multiply)(const PanelProduct& p, Ahead& ahead);
+  /// Scores of a query become weights: 2^(score - the largest so far), in place. What there is of
+  /// its sums (dim) and of the weights' totals (16 parts) is brought to that base. scores: (width);
+  /// width and dim are multiples of 16. The same bits by any kernel.
+  void (*weigh)(float* scores, std::int64_t width, float& largest, float* totals, float* sums,
+                std::int64_t dim);
+};
+
+/// All that this CPU can run, the best first; none where there is no has_panel_unit(). Any thread.
+std::span<const PanelKernels> panel_kernels();
+
+/// By the best. Only where has_panel_unit().
+inline void multiply_panel(const PanelProduct& p, Ahead& ahead) {
+  panel_kernels().front().multiply(p, ahead);
+}
 inline void multiply_panel(const PanelProduct& p) {
   Ahead ahead = nothing_ahead(p);
   multiply_panel(p, ahead);

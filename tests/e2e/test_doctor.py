@@ -102,8 +102,13 @@ def test_checkpoints_one_folder_down_are_told_with_what_to_do(bench, doctor):
     assert told["mend"].endswith(f"evalcar run {bench.run}/run-0")
     sidecar = bench.sidecar().start()
     sidecar.wait_for(lambda s: f"{bench.run}/run-0 does" in s.log(), what="the log")
-    status = subprocess.run([bench.evalcar, "status", "--json", "--db", str(sidecar.database)], capture_output=True, text=True, check=False, timeout=60)
-    assert f"evalcar run {bench.run}/run-0" in json.loads(status.stdout)["agent"]["warning"], status
+
+    def warned(agent):
+        command = [bench.evalcar, "status", "--json", "--db", str(agent.database)]
+        status = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return f"evalcar run {bench.run}/run-0" in json.loads(status.stdout)["agent"].get("warning", "")
+
+    sidecar.wait_for(warned, what="the warning in the status")  # the agent says it in the log first
     assert sidecar.stop() == 0
 
 

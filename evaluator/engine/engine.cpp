@@ -32,7 +32,7 @@ namespace {
 
 constexpr int kMostPictureThreads = 8;
 constexpr std::uint64_t kPageLockedBytes = std::uint64_t{512} << 20U;  // for pictures, on a GPU
-// Up to about so many rows a matrix is read at the speed of the memory (kernels/linear.h); more of
+// Up to about so many rows reading a matrix takes most of the time (kernels/linear.h); more of
 // them take longer, and a few cores gain nothing by them even where all guesses are right.
 constexpr std::int64_t kDraftRows = 16;
 

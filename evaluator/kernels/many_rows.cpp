@@ -39,7 +39,7 @@ struct Tiles {
 
 /// The same of the vector unit.
 struct Panels {
-  static constexpr std::int64_t kOutputs = kPanelOutputs;
+  static constexpr std::int64_t kOutputs = kMostPanels * kPanelOutputs;
   static constexpr std::int64_t kTask = kPanelRowsAtOnce;
   using Packed = float;
   template <typename Weight>
@@ -120,11 +120,12 @@ void multiply_tiles(const MatrixProduct<Weight>& whole) {
 template <typename Weight>
 void multiply_panels(const MatrixProduct<Weight>& whole) {
   if (whole.rows > kRowsOfPanels) return multiply_slabs<Panels>(whole);
-  const std::int64_t products = std::max<std::int64_t>(1, whole.rows * whole.width * kPanelOutputs);
-  in_parallel(panels_of(whole.outputs), kPanelGrain / products,
-              [&](std::int64_t block, std::int64_t count) {
-                multiply_by_panels(blocks_of<Panels>(whole, block, count), nullptr);
-              });
+  const std::int64_t products =
+      std::max<std::int64_t>(1, whole.rows * whole.width * Panels::kOutputs);
+  const std::int64_t blocks = (whole.outputs + Panels::kOutputs - 1) / Panels::kOutputs;
+  in_parallel(blocks, kPanelGrain / products, [&](std::int64_t block, std::int64_t count) {
+    multiply_by_panels(blocks_of<Panels>(whole, block, count), nullptr);
+  });
 }
 
 }  // namespace

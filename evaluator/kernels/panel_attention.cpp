@@ -123,18 +123,22 @@ void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const Qu
   const std::int64_t wide = padded(a.dim);
   float* const scores = m.scores.get();
   float* const sums = m.sums.get() + block.at * wide;
-  for (std::int64_t i = 0; i < width; i += kPanelsAtOnce * kPanelOutputs) {
-    multiply_panel({.x = m.queries.get() + block.at * a.dim,
-                    .x_stride = a.dim,
-                    .rows = block.count,
-                    .panel = m.keys.get() + (key - packed + i) * a.dim,
-                    .panels = std::min(kPanelsAtOnce, (width - i) / kPanelOutputs),
-                    .panel_stride = kPanelOutputs * a.dim,
-                    .width = a.dim,
-                    .sums = scores + i,
-                    .stride = kKeys});
-  }
   const PanelKernels& kernels = panel_kernels().front();
+  const auto multiply = [&](const PanelProduct& product) {
+    Ahead ahead = nothing_ahead(product);
+    kernels.multiply(product, ahead);
+  };
+  for (std::int64_t i = 0; i < width; i += kernels.panels * kPanelOutputs) {
+    multiply({.x = m.queries.get() + block.at * a.dim,
+              .x_stride = a.dim,
+              .rows = block.count,
+              .panel = m.keys.get() + (key - packed + i) * a.dim,
+              .panels = std::min(kernels.panels, (width - i) / kPanelOutputs),
+              .panel_stride = kPanelOutputs * a.dim,
+              .width = a.dim,
+              .sums = scores + i,
+              .stride = kKeys});
+  }
   const SeenKeys all{.begin = 0, .end = a.keys};
   for (std::int64_t i = 0; i < block.count; ++i) {
     const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(first + block.at + i) / a.group];
@@ -142,17 +146,17 @@ void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const Qu
     kernels.weigh(scores + i * kKeys, width, m.largest[static_cast<std::size_t>(block.at + i)],
                   m.totals.get() + (block.at + i) * kLanes, sums + i * wide, wide);
   }
-  for (std::int64_t d = 0; d < wide; d += kPanelsAtOnce * kPanelOutputs) {
-    multiply_panel({.x = scores,
-                    .x_stride = kKeys,
-                    .rows = block.count,
-                    .panel = m.values.get() + d * kKeys + (key - packed) * kPanelOutputs,
-                    .panels = std::min(kPanelsAtOnce, (wide - d) / kPanelOutputs),
-                    .panel_stride = kPanelOutputs * kKeys,
-                    .width = width,
-                    .sums = sums + d,
-                    .stride = wide,
-                    .adds = true});
+  for (std::int64_t d = 0; d < wide; d += kernels.panels * kPanelOutputs) {
+    multiply({.x = scores,
+              .x_stride = kKeys,
+              .rows = block.count,
+              .panel = m.values.get() + d * kKeys + (key - packed) * kPanelOutputs,
+              .panels = std::min(kernels.panels, (wide - d) / kPanelOutputs),
+              .panel_stride = kPanelOutputs * kKeys,
+              .width = width,
+              .sums = sums + d,
+              .stride = wide,
+              .adds = true});
   }
 }
 

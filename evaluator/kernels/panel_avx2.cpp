@@ -12,7 +12,7 @@ namespace evalcar::kernels {
 
 namespace {
 
-// So many rows at once: with two vectors of outputs twelve sums, of sixteen registers.
+// So many rows at once: with a panel's two vectors twelve sums, of sixteen registers.
 constexpr std::int64_t kRows = 6;
 
 /// In place of the intrinsic, by which GCC 12 moves sums from register to register (0.75 times the
@@ -82,7 +82,7 @@ EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahe
   }
 }
 
-void multiply_one(const PanelProduct& p, Ahead& ahead) {
+void multiply(const PanelProduct& p, Ahead& ahead) {
   using Rows = void (*)(const PanelProduct&, std::int64_t, Ahead&);
   static constexpr std::array<Rows, kRows> kBlocks = {multiply_rows<1>, multiply_rows<2>,
                                                       multiply_rows<3>, multiply_rows<4>,
@@ -93,23 +93,6 @@ void multiply_one(const PanelProduct& p, Ahead& ahead) {
     const std::int64_t first = block * p.rows / blocks, end = (block + 1) * p.rows / blocks;
     kBlocks[static_cast<std::size_t>(end - first - 1)](p, first, ahead);
   }
-}
-
-/// With two vectors a panel all registers are taken: one panel after the other.
-void multiply(const PanelProduct& p, Ahead& ahead) {
-  multiply_one(p, ahead);
-  if (p.panels == 1) return;
-  PanelProduct second = p;
-  second.panel += p.panel_stride;
-  second.sums += kPanelOutputs;
-  PanelResult result;
-  if (p.result != nullptr) {
-    result = *p.result;
-    result.y += kPanelOutputs;
-    if (result.bias != nullptr) result.bias += kPanelOutputs;
-    second.result = &result;
-  }
-  multiply_one(second, ahead);
 }
 
 /// 2^x: 0 below 2^-126, and never of more than 0 here. As right as that of lanes.h.
@@ -136,10 +119,11 @@ EVALCAR_PANELS [[gnu::always_inline]] inline float largest_of(__m256 x) {
 EVALCAR_PANELS void weigh(float* scores, std::int64_t width, float& largest, float* totals,
                           float* sums, std::int64_t dim) {
   constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  // Of a number and none this maximum is the second, `most`.
   __m256 most[2] = {_mm256_set1_ps(largest), _mm256_set1_ps(largest)};
   for (std::int64_t at = 0; at < width; at += 16) {
-    most[0] = _mm256_max_ps(most[0], _mm256_load_ps(scores + at));
-    most[1] = _mm256_max_ps(most[1], _mm256_load_ps(scores + at + 8));
+    most[0] = _mm256_max_ps(_mm256_load_ps(scores + at), most[0]);
+    most[1] = _mm256_max_ps(_mm256_load_ps(scores + at + 8), most[1]);
   }
   const float now = largest_of(_mm256_max_ps(most[0], most[1])), before = largest;
   largest = now;
@@ -166,7 +150,7 @@ EVALCAR_PANELS void weigh(float* scores, std::int64_t width, float& largest, flo
 
 }  // namespace
 
-PanelKernels panels_of_avx2() { return {"avx2", multiply, weigh}; }
+PanelKernels panels_of_avx2() { return {"avx2", 1, multiply, weigh}; }
 
 #endif
 

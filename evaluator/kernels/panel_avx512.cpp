@@ -36,13 +36,14 @@ EVALCAR_WIDE [[gnu::always_inline]] inline void add_product(__m512& sum, __m512 
   asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a), "m"(b));
 }
 
-/// Lines of a cache; in the end the last again and again.
-template <int kLines>
-EVALCAR_WIDE [[gnu::always_inline]] inline void ask(Ahead& ahead) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kLines; ++i)
-    _mm_prefetch(reinterpret_cast<const char*>(ahead.next + 64U * i), _MM_HINT_T1);
-  ahead.next = std::min(ahead.next + 64U * kLines, ahead.end);
+/// So many lines of a cache, and as many for the second panel; in the end the last again and again.
+template <int kPanels>
+EVALCAR_WIDE [[gnu::always_inline]] inline void ask(Ahead& ahead, std::uintptr_t lines) {
+  for (std::uintptr_t i = 0; i < lines; ++i, ahead.next = std::min(ahead.next + 64, ahead.end)) {
+    _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T1);
+    if constexpr (kPanels == 2)
+      _mm_prefetch(reinterpret_cast<const char*>(ahead.next + ahead.other), _MM_HINT_T1);
+  }
 }
 
 /// What becomes of the 16 sums of row m whose first is output i.
@@ -59,7 +60,8 @@ EVALCAR_WIDE [[gnu::always_inline]] inline void put(const PanelProduct& p, std::
 }
 
 template <int kCount, int kPanels>
-EVALCAR_WIDE void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead& moved) {
+EVALCAR_WIDE void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead& moved,
+                                std::uintptr_t lines) {
   constexpr int kPointers = (kCount + kRowsOfPointer - 1) / kRowsOfPointer;
   __m512 sums[kCount][kPanels];
 #pragma GCC unroll 12
@@ -96,7 +98,7 @@ EVALCAR_WIDE void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead
   Ahead ahead = moved;  // in registers
   std::int64_t left = p.width;
   for (; left >= 4; left -= 4, move_on(4)) {
-    ask<2 * kPanels>(ahead);
+    ask<kPanels>(ahead, lines);
     step(0);
     step(1);
     step(2);
@@ -111,7 +113,7 @@ EVALCAR_WIDE void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead
   }
 }
 
-using Rows = void (*)(const PanelProduct&, std::int64_t, Ahead&);
+using Rows = void (*)(const PanelProduct&, std::int64_t, Ahead&, std::uintptr_t);
 template <int kPanels, int... kLess>
 constexpr std::array<Rows, kRows> blocks_of_rows(std::integer_sequence<int, kLess...>) {
   return {multiply_rows<kLess + 1, kPanels>...};
@@ -119,14 +121,16 @@ constexpr std::array<Rows, kRows> blocks_of_rows(std::integer_sequence<int, kLes
 
 void multiply(const PanelProduct& p, Ahead& ahead) {
   using Counts = std::make_integer_sequence<int, kRows>;
-  static constexpr std::array<std::array<Rows, kRows>, kPanelsAtOnce> kBlocks = {
+  static constexpr std::array<std::array<Rows, kRows>, kMostPanels> kBlocks = {
       blocks_of_rows<1>(Counts()), blocks_of_rows<2>(Counts())};
   const std::array<Rows, kRows>& rows = kBlocks[static_cast<std::size_t>(p.panels - 1)];
   // As even as can be: a block of few rows waits for its own sums.
   const std::int64_t blocks = (p.rows + kRows - 1) / kRows;
+  const std::uintptr_t of_block = 64 * static_cast<std::uintptr_t>(blocks);
+  const std::uintptr_t lines = (4 * ahead.bytes + of_block - 1) / of_block;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t first = block * p.rows / blocks, end = (block + 1) * p.rows / blocks;
-    rows[static_cast<std::size_t>(end - first - 1)](p, first, ahead);
+    rows[static_cast<std::size_t>(end - first - 1)](p, first, ahead, lines);
   }
 }
 
@@ -145,9 +149,9 @@ EVALCAR_WIDE [[gnu::always_inline]] inline __m512 power_of_two(__m512 x) {
 EVALCAR_WIDE void weigh(float* scores, std::int64_t width, float& largest, float* totals,
                         float* sums, std::int64_t dim) {
   constexpr float kHidden = -std::numeric_limits<float>::infinity();
-  __m512 most = _mm512_set1_ps(largest);
+  __m512 most = _mm512_set1_ps(largest);  // of a number and none the maximum is the second
   for (std::int64_t at = 0; at < width; at += 16)
-    most = _mm512_max_ps(most, _mm512_load_ps(scores + at));
+    most = _mm512_max_ps(_mm512_load_ps(scores + at), most);
   const float now = _mm512_reduce_max_ps(most), before = largest;
   largest = now;
   const __m512 base = _mm512_set1_ps(now == kHidden ? 0 : now);
@@ -168,7 +172,7 @@ EVALCAR_WIDE void weigh(float* scores, std::int64_t width, float& largest, float
 
 }  // namespace
 
-PanelKernels panels_of_avx512() { return {"avx512", multiply, weigh}; }
+PanelKernels panels_of_avx512() { return {"avx512", kMostPanels, multiply, weigh}; }
 
 #endif
 

@@ -13,22 +13,36 @@ namespace {
 
 static_assert(kPanelOutputs == kLanes);
 
-// Products that are summed up for all rows of the call before the next: 16 KiB of a panel. Of two
-// that go together half of it stays in the first cache, where that has 32 KiB: each number is read
-// once for twelve rows.
+// Products that are summed up for all rows of the call before the next: 16 KiB of a panel, half of
+// the first cache. Of two together each number is read once for twelve rows, from the second at
+// worst.
 constexpr std::int64_t kDepth = 256;
 
-/// The `count` numbers behind as many that start at w; where there are none, other memory.
-template <typename Number>
-Ahead behind(const Number* w, std::int64_t count) {
-  const auto bytes = static_cast<std::uintptr_t>(count) * sizeof(Number);
-  const std::uintptr_t next = reinterpret_cast<std::uintptr_t>(w) + bytes;
-  return {next, next + bytes};
+/// Of panels that are packed: the part of these that starts at k, or the first of those behind.
+Ahead next_part(const PanelProduct& whole, std::int64_t k) {
+  const std::int64_t left = whole.width - k;
+  const float* const next =
+      left > 0 ? whole.panel + k * kPanelOutputs : whole.panel + whole.panels * whole.panel_stride;
+  const std::int64_t depth = std::min(kDepth, left > 0 ? left : whole.width);
+  const auto at = reinterpret_cast<std::uintptr_t>(next);
+  constexpr std::uintptr_t kBytes = kPanelOutputs * sizeof(float);
+  return {at, at + static_cast<std::uintptr_t>(depth) * kBytes,
+          static_cast<std::uintptr_t>(whole.panel_stride) * sizeof(float), kBytes};
+}
+
+/// Of a matrix whose panels are packed on the way: the rows behind those at w.
+template <typename Weight>
+Ahead next_rows(const Weight* w, std::int64_t width, std::int64_t panels) {
+  const std::int64_t of_panel = kPanelOutputs * width;
+  const auto bytes = static_cast<std::uintptr_t>(of_panel) * sizeof(Weight);
+  const auto at = reinterpret_cast<std::uintptr_t>(w) + static_cast<std::uintptr_t>(panels) * bytes;
+  return {at, at + bytes, bytes, kPanelOutputs * sizeof(Weight)};
 }
 
 /// All rows times one or two panels. sums: (rows, 16 · panels). ahead: what is asked for meanwhile;
 /// or null, for the next part of the panels.
-void sum_up(const PanelProduct& whole, const PanelResult& result, Ahead* ahead) {
+void sum_up(const PanelKernels& kernels, const PanelProduct& whole, const PanelResult& result,
+            Ahead* ahead) {
   std::int64_t k = 0;
   do {  // also where there is no product: the bias is the result
     PanelProduct part = whole;
@@ -37,8 +51,8 @@ void sum_up(const PanelProduct& whole, const PanelResult& result, Ahead* ahead) 
     part.width = std::min(kDepth, whole.width - k);
     part.adds = k > 0;
     part.result = k + kDepth < whole.width ? nullptr : &result;
-    Ahead next = behind(part.panel, part.width * kPanelOutputs);
-    multiply_panel(part, ahead == nullptr ? next : *ahead);
+    Ahead next = next_part(whole, k + part.width);
+    kernels.multiply(part, ahead == nullptr ? next : *ahead);
     k += kDepth;
   } while (k < whole.width);
 }
@@ -69,7 +83,7 @@ struct PanelBias {
   }
   const float* get() const { return there ? values.data() : nullptr; }
 
-  std::array<float, kPanelsAtOnce * kPanelOutputs> values{};
+  std::array<float, kMostPanels * kPanelOutputs> values{};
   bool there;
 };
 
@@ -94,25 +108,27 @@ void pack_panels(const MatrixProduct<Weight>& p, std::int64_t first, std::int64_
 
 template <typename Weight>
 void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels) {
-  constexpr std::int64_t kOutputs = kPanelsAtOnce * kPanelOutputs;
+  const PanelKernels& kernels = panel_kernels().front();
+  const std::int64_t together = kernels.panels * kPanelOutputs;
   const std::int64_t at_once = panels == nullptr ? p.rows : std::min(p.rows, kPanelRowsAtOnce);
-  const std::int64_t numbers = at_once * kOutputs;
+  const std::int64_t numbers = at_once * together;
   const auto sums = aligned_memory<float>(2 * numbers);
   const auto own = panels == nullptr
-                       ? aligned_memory<float>(panel_floats(p.outputs_from(0, kOutputs)))
+                       ? aligned_memory<float>(panel_floats(p.outputs_from(0, together)))
                        : AlignedMemory<float>();
   for (std::int64_t m = 0; m < p.rows; m += at_once) {
     const MatrixProduct<Weight> rows = p.rows_from(m, std::min(at_once, p.rows - m));
-    for (std::int64_t n = 0; n < p.outputs; n += kOutputs) {
-      const auto part = rows.outputs_from(n, std::min(kOutputs, p.outputs - n));
+    for (std::int64_t n = 0; n < p.outputs; n += together) {
+      const auto part = rows.outputs_from(n, std::min(together, p.outputs - n));
       if (panels == nullptr) pack_panels(part, 0, part.outputs, own.get());
       const float* const panel = panels == nullptr ? own.get() : panels + n * p.width;
       const std::int64_t stride = panels_of(part.outputs) * kPanelOutputs;
       const std::int64_t to_gate =
           panels == nullptr ? stride * p.width : panels_of(p.outputs) * kPanelOutputs * p.width;
       const auto sum = [&](const Weight* w, const float* of, float* to, const PanelResult& result) {
-        Ahead ahead = behind(w, kOutputs * p.width);
-        sum_up({.x = part.x,
+        Ahead ahead = next_rows(w, p.width, kernels.panels);
+        sum_up(kernels,
+               {.x = part.x,
                 .x_stride = p.x_stride,
                 .rows = part.rows,
                 .panel = of,

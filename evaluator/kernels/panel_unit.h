@@ -20,8 +20,8 @@ bool has_panel_unit();
 
 /// Outputs of a panel.
 constexpr std::int64_t kPanelOutputs = 16;
-/// Panels that are multiplied together, at most.
-constexpr std::int64_t kPanelsAtOnce = 2;
+/// Panels that are multiplied together by any kernel, at most.
+constexpr std::int64_t kMostPanels = 2;
 constexpr std::int64_t panels_of(std::int64_t outputs) {
   return (outputs + kPanelOutputs - 1) / kPanelOutputs;
 }
@@ -44,12 +44,12 @@ struct PanelProduct {
   const float* x = nullptr;  ///< (rows, width)
   std::int64_t x_stride = 0;
   std::int64_t rows = 0;
-  const float* panel = nullptr;   ///< (width, 16); of 64-byte alignment, as `sums` and strides are
-  std::int64_t panels = 1;        ///< 1 or 2
-  std::int64_t panel_stride = 0;  ///< floats from the first panel to the second
+  const float* panel = nullptr;   ///< (width, 16); of 64-byte alignment, as `sums` is
+  std::int64_t panels = 1;        ///< as many as the kernel takes, or fewer
+  std::int64_t panel_stride = 0;  ///< floats from the first to the second: a multiple of 16
   std::int64_t width = 0;
-  float* sums = nullptr;  ///< (rows, 16 · panels)
-  std::int64_t stride = kPanelOutputs;
+  float* sums = nullptr;                ///< (rows, 16 · panels)
+  std::int64_t stride = kPanelOutputs;  ///< of `sums`: a multiple of 16
   bool adds = false;
   const PanelResult* result = nullptr;
 };
@@ -57,8 +57,10 @@ struct PanelProduct {
 /// Memory that is read next: asked for beside products, since a matrix comes slower from memory
 /// than a few rows are multiplied by it.
 struct Ahead {
-  std::uintptr_t next = 0;  ///< what lies there is asked for, and never read
-  std::uintptr_t end = 0;
+  std::uintptr_t next = 0;   ///< what lies there is asked for, and never read
+  std::uintptr_t end = 0;    ///< of that; then the same again
+  std::uintptr_t other = 0;  ///< so many bytes further, beside two panels, the same
+  std::uintptr_t bytes = 0;  ///< of it, for each step of all rows: where steps are long, no sooner
 };
 
 /// Nothing: only what is read anyway.
@@ -69,27 +71,20 @@ inline Ahead nothing_ahead(const PanelProduct& p) {
 
 /// What is written for one kind of vector instructions. Thread-safe.
 struct PanelKernels {
-  const char* name;  ///< "avx512" | "avx2"
+  const char* name;     ///< "avx512" | "avx2"
+  std::int64_t panels;  ///< that it takes together, at most
   /// `ahead` moves on.
   void (*multiply)(const PanelProduct& p, Ahead& ahead);
   /// Scores of a query become weights: 2^(score - the largest so far), in place. What there is of
-  /// its sums (dim) and of the weights' totals (16 parts) is brought to that base. scores: (width);
-  /// width and dim are multiples of 16. The same bits by any kernel.
+  /// its sums (dim) and of the weights' totals (16 parts) is brought to that base. A score that is
+  /// no number is not the largest, and its weight is none, either. scores: (width); width and dim
+  /// are multiples of 16. The same bits by any kernel.
   void (*weigh)(float* scores, std::int64_t width, float& largest, float* totals, float* sums,
                 std::int64_t dim);
 };
 
 /// All that this CPU can run, the best first; none where there is no has_panel_unit(). Any thread.
 std::span<const PanelKernels> panel_kernels();
-
-/// By the best. Only where has_panel_unit().
-inline void multiply_panel(const PanelProduct& p, Ahead& ahead) {
-  panel_kernels().front().multiply(p, ahead);
-}
-inline void multiply_panel(const PanelProduct& p) {
-  Ahead ahead = nothing_ahead(p);
-  multiply_panel(p, ahead);
-}
 
 /// Makes a panel of the `outputs` rows of a matrix that start at w, w + stride and so on; zeros
 /// where there are fewer than 16. Weight: float, or bfloat16's 16 bits. Only where

@@ -27,7 +27,8 @@ struct RowProduct {
 /// Thread-safe.
 struct RowKernels {
   const char* name;  ///< "avx512" | "avx2" | "portable"
-  /// Up to so many rows it was measured faster than MKL (Zen 4, matrices larger than the caches).
+  /// Up to so many rows it was measured faster than MKL (Zen 4, matrices larger than the caches);
+  /// what takes many rows begins earlier (many_rows.h).
   std::int64_t most_rows;
   void (*multiply)(const RowProduct<float>&);
   /// Weights are bfloat16, the upper halves of float32.

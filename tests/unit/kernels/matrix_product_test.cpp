@@ -118,8 +118,11 @@ TEST_CASE("a product of single numbers has no larger error than float32's last b
 TEST_CASE("rows, outputs and widths that fill no block are multiplied like those that do") {
   for (const Unit unit : units()) {
     CAPTURE(unit == Unit::kTiles);
-    for (const auto& [rows, outputs, width] :
-         {std::array<std::int64_t, 3>{1, 1, 1}, {31, 33, 31}, {33, 47, 65}, {700, 16, 390}}) {
+    for (const auto& [rows, outputs, width] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                               {31, 33, 31},
+                                               {33, 47, 65},
+                                               {60, 50, 260},
+                                               {700, 16, 390}}) {
       const at::Tensor x = at::randn({rows, width});
       const at::Tensor w = at::randn({outputs, width}).to(at::kBFloat16);
       const at::Tensor wide = w.to(at::kFloat);
@@ -170,8 +173,11 @@ TEST_CASE("what is no finite number in a row is none in its sums, and in no othe
 
 TEST_CASE("a product is added to what is there, or gated by another of the same rows") {
   for (const Unit unit : units()) {
-    for (const auto& [rows, outputs, width] :
-         {std::array<std::int64_t, 3>{5, 3, 7}, {20, 16, 64}, {130, 37, 300}}) {
+    for (const auto& [rows, outputs, width] : {std::array<std::int64_t, 3>{5, 3, 7},
+                                               {20, 16, 64},
+                                               {20, 63, 600},
+                                               {130, 37, 300},
+                                               {130, 54, 300}}) {
       const at::Tensor x = at::randn({rows, width}) * 0.2;
       const at::Tensor w = at::randn({outputs, width}), gate = at::randn({outputs, width});
       const at::Tensor bias = at::randn({outputs}), gate_bias = at::randn({outputs});

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -195,14 +197,22 @@ class TorchEngine final : public Engine {
       outstanding.answer(i, answer);
     };
     Status done;
+    std::ptrdiff_t left_when_cleared = std::ssize(requests) + 1;
     while (true) {
       const Planned planned{{requests, prepared, images, told, stop}, processor, outstanding};
       std::int64_t largest = 0;
       done = caught("generating", device_.device,
                     [&] { return run_plans(planned, good, limits, largest); });
       if (!is_out_of_memory(done)) break;
-      // On the CPU what is kept of pictures is in the same memory.
-      const bool enough = gave_way(/*again=*/true) || (device_.device.is_cpu() && encoded_.clear());
+      const auto is_left = [&](std::size_t i) { return outstanding.is_left(i); };
+      // On the CPU what is kept of pictures is in the same memory. Where nothing was answered since
+      // the last time, the same attempt has kept it anew before memory ran out.
+      const auto cleared = [&] {
+        if (!device_.device.is_cpu() || !encoded_.clear()) return false;
+        const std::ptrdiff_t left = std::ranges::count_if(good, is_left);
+        return left < std::exchange(left_when_cleared, left);
+      };
+      const bool enough = gave_way(/*again=*/true) || cleared();
       const std::int64_t next = enough ? 0 : fitting_.shrink(full_width(), largest);
       if (!enough && next == 0) break;
       // Everything of the failed attempt is released: what is free now is what there is.
@@ -210,7 +220,7 @@ class TorchEngine final : public Engine {
       if (!enough && events.shrunk) events.shrunk(next, done.error().message);
       // Where nothing is halved it is the same plan once more: packs that are done are passed over,
       // and in the one that is not each has the company that it would have had.
-      if (!enough) std::erase_if(good, [&](std::size_t i) { return !outstanding.is_left(i); });
+      if (!enough) std::erase_if(good, std::not_fn(is_left));
       std::ranges::sort(good);
       limits = planner_limits(prepared, events);
       limits.rank = 0;  // what is left is all of this rank's

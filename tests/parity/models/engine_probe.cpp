@@ -12,7 +12,9 @@
 //       "prefetch": DIR (after the load), "logits": FILE or null, "unload": bool, "repeat": N,
 //       "profile": bool, "cancel_after": N (answers), "cancel_at_step": N (the N-th call of
 //       RunEvents::advanced), "out_of_memory_at_step": N (as if what that call is of did not fit;
-//       without pictures), "ends": [token, …] (an answer ends with these tokens in a row),
+//       without pictures), "out_of_memory_behind_pictures": N (as if what follows the pictures of
+//       packs of N and more sequences did not fit), "ends": [token, …] (an answer ends with these
+//       tokens in a row),
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream", "draft",
@@ -277,7 +279,9 @@ class Probe {
     const int cancel_after = run.value("cancel_after", 0);
     const int cancel_at_step = run.value("cancel_at_step", 0);
     const int out_of_memory_at_step = run.value("out_of_memory_at_step", 0);
+    const std::int64_t most_behind_pictures = run.value("out_of_memory_behind_pictures", INT64_MAX);
     std::atomic<int> steps = 0;
+    std::size_t packs_with_pictures = 0;
     int answered = 0;
     result["order"] = json::array();
     result["answers"] = json::array();
@@ -309,7 +313,9 @@ class Probe {
     events.advanced = [&] {
       const int step = ++steps;
       if (step == cancel_at_step) stop.request_stop();
-      TORCH_CHECK_WITH(OutOfMemoryError, step != out_of_memory_at_step,
+      const bool fits = packs_.empty() || packs_.size() != packs_with_pictures ||
+                        packs_.back() < most_behind_pictures;
+      TORCH_CHECK_WITH(OutOfMemoryError, step != out_of_memory_at_step && fits,
                        "CUDA out of memory. Tried to allocate 2.00 GiB.");
     };
     const auto last_tokens = run.value("ends", std::vector<std::int32_t>{});
@@ -321,6 +327,7 @@ class Probe {
     events.encoded = [&](std::size_t pictures, bool reused) {
       json& count = result[reused ? "reused" : "encoded"];
       count = count.get<std::size_t>() + pictures;
+      packs_with_pictures = packs_.size();
     };
     return engine_->generate(requests, *images_, processor_, events, stop.get_token());
   }

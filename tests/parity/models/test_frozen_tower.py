@@ -202,6 +202,15 @@ def test_memory_that_runs_out_takes_what_was_kept_before_the_batch_is_halved(sce
     assert counts(runs) == [(PICTURES, 0), (PICTURES, 0)]
 
 
+def test_a_batch_whose_pictures_are_kept_anew_before_memory_runs_out_is_halved(scene, bin_dir):
+    """What was kept is given up for it once: made again by the same attempt, it would be given up for ever."""
+    options = {"batch_size": 6, "picture_threads": 0}
+    runs = [scene.run("a"), scene.run("b", out_of_memory_behind_pictures=3)]
+    ((first, second), (alone,)) = scene.sessions(bin_dir, ({**ROOM, **options}, runs), (options, [scene.run("b")]))
+    assert first["shrunk"] == [] and second["shrunk"] == [3, 1], second["shrunk"]
+    assert [answer["tokens"] for answer in second["answers"]] == [answer["tokens"] for answer in alone["answers"]]
+
+
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen3_vl"])
 def test_the_other_qwen_towers_are_taken_too(name, tmp_path, bin_dir, cache_dir):
     spec = small_vlms.SmallVlm(name, seed=1)

@@ -92,7 +92,8 @@ run_pytest() {
 # those of the trainer's callback. Behind the latter two come the tests of models and of all else, which take what the others leave. The
 # compiler has the rest of the cores, for the programs that come next.
 run_pytest_beside_build() {
-  local build faults rest status=0 started=$SECONDS of_models=(tests/bench tests/gpu tests/parity/models)
+  local build faults rest status=0 started=$SECONDS of_models=(tests/bench tests/gpu tests/parity/models
+    tests/e2e/test_{answers,answers_vlm,anytime_answers,likelihood_tasks,text_models}.py)
   local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
   rm -f build/logs/*.ended
   (renice -n 19 $BASHPID && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
@@ -109,7 +110,7 @@ run_pytest_beside_build() {
     pytest_beside pytest-rest tests "${of_models[@]/#/--ignore=}" --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup
   } >build/logs/pytest-beside.log 2>&1 &
   rest=$!
-  pytest_into pytest tests/e2e || status=$?
+  pytest_into pytest tests/e2e "${of_models[@]/#/--ignore=}" || status=$?
   count "pytest of the agent" build/logs/pytest.xml $status $started
   wait $faults $rest || true
   count_beside "pytest of the callback" pytest-pickup

@@ -88,8 +88,8 @@ run_pytest() {
   count pytest build/logs/pytest.xml $status $started
 }
 
-# Three at a time, since the tests of the agent and the faults wait more than they work: those of the agent from end to end; the faults;
-# those of the trainer's callback. Behind the latter two come the tests of models and of all else, which take what the others leave. The
+# Three at a time, since the tests of the agent and the faults wait more than they work: those of the agent from end to end, but for
+# those whose answers models compute, which go with the models; the faults; those of the trainer's callback. Behind the latter two come the tests of models and of all else, which take what the others leave. The
 # compiler has the rest of the cores, for the programs that come next.
 run_pytest_beside_build() {
   local build faults rest status=0 started=$SECONDS of_models=(tests/bench tests/gpu tests/parity/models

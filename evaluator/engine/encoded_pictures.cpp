@@ -57,7 +57,7 @@ at::Tensor EncodedPictures::find(const Sha256Digest& batch) {
 }
 
 void EncodedPictures::keep(const Sha256Digest& batch, const at::Tensor& features) {
-  if (towers_.empty() || !is_worth_keeping() || entries_.contains(batch)) return;
+  if (!keeping_ || towers_.empty() || !is_worth_keeping() || entries_.contains(batch)) return;
   if (!make_room(features.nbytes())) return;
   at::Tensor copy = host_tensor_like(features);
   if (!copy.defined()) return;

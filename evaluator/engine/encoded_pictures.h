@@ -42,6 +42,8 @@ class EncodedPictures {
   void keep(const Sha256Digest& batch, const at::Tensor& features);
   /// Gives all of it back. Whether there was any.
   bool clear();
+  /// Whether keep() does anything: not while a run lacks the memory that it would take.
+  void set_keeping(bool keeping) { keeping_ = keeping; }
   std::uint64_t bytes() const { return bytes_; }
 
  private:
@@ -71,6 +73,7 @@ class EncodedPictures {
   std::size_t new_in_a_row_ = 0;  // towers that were not known when they were loaded
   std::uint64_t next_number_ = 0;
   std::uint64_t bytes_ = 0;
+  bool keeping_ = true;
   Entries entries_;
 };
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -197,32 +195,27 @@ class TorchEngine final : public Engine {
       outstanding.answer(i, answer);
     };
     Status done;
-    std::ptrdiff_t left_when_cleared = std::ssize(requests) + 1;
+    Attempt attempt;
+    encoded_.set_keeping(true);
     while (true) {
       const Planned planned{{requests, prepared, images, told, stop}, processor, outstanding};
-      std::int64_t largest = 0;
+      attempt.largest = 0;
       done = caught("generating", device_.device,
-                    [&] { return run_plans(planned, good, limits, largest); });
+                    [&] { return run_plans(planned, good, limits, attempt); });
       if (!is_out_of_memory(done)) break;
-      const auto is_left = [&](std::size_t i) { return outstanding.is_left(i); };
-      // On the CPU what is kept of pictures is in the same memory. Where nothing was answered since
-      // the last time, the same attempt has kept it anew before memory ran out.
-      const auto cleared = [&] {
-        if (!device_.device.is_cpu() || !encoded_.clear()) return false;
-        const std::ptrdiff_t left = std::ranges::count_if(good, is_left);
-        return left < std::exchange(left_when_cleared, left);
-      };
-      const bool enough = gave_way(/*again=*/true) || cleared();
-      const std::int64_t next = enough ? 0 : fitting_.shrink(full_width(), largest);
+      // On the CPU what is kept of pictures is in the same memory.
+      const bool enough = gave_way(/*again=*/true) || gave_up_pictures();
+      const std::int64_t next = enough ? 0 : fitting_.shrink(full_width(), attempt.largest);
       if (!enough && next == 0) break;
       // Everything of the failed attempt is released: what is free now is what there is.
       release_unused_memory(device_.device);
       if (!enough && events.shrunk) events.shrunk(next, done.error().message);
       // Where nothing is halved it is the same plan once more: packs that are done are passed over,
       // and in the one that is not each has the company that it would have had.
-      if (!enough) std::erase_if(good, std::not_fn(is_left));
+      if (!enough) std::erase_if(good, [&](std::size_t i) { return !outstanding.is_left(i); });
       std::ranges::sort(good);
       limits = planner_limits(prepared, events);
+      if (!attempt.is_dealt) continue;
       limits.rank = 0;  // what is left is all of this rank's
       limits.world_size = 1;
     }
@@ -243,16 +236,28 @@ class TorchEngine final : public Engine {
     return true;
   }
 
+  // Before a run is made narrower on the CPU: whether there was any. What it encodes again it does
+  // not keep, or it would lack that memory again.
+  bool gave_up_pictures() {
+    if (!device_.device.is_cpu() || !encoded_.clear()) return false;
+    encoded_.set_keeping(false);
+    return true;
+  }
+
   struct Planned {
     RunInput input;
     const vision::ProcessorSettings& processor;
     Outstanding& outstanding;
   };
 
-  // `good` becomes what this rank has to answer of it, `largest` the sequences of the pack that was
-  // begun last.
+  struct Attempt {
+    std::int64_t largest = 0;  ///< sequences of the pack that was begun last
+    bool is_dealt = false;     ///< `good` is what this rank has to answer, now or of one before
+  };
+
+  // `good` becomes what this rank has to answer of it.
   Status run_plans(const Planned& run, std::vector<std::size_t>& good, const PlannerLimits& limits,
-                   std::int64_t& largest) {
+                   Attempt& attempt) {
     EVALCAR_ASSIGN_OR_RETURN(RunPlan plan,
                              plan_requests(run.input.requests, run.input.prepared, good, limits));
     if (draft_rows() > 0 &&
@@ -262,16 +267,18 @@ class TorchEngine final : public Engine {
                                plan_requests(run.input.requests, run.input.prepared, good, limits));
     }
     good = plan.requests();
+    attempt.is_dealt = true;
     GeneratorOptions generating{.reading = reader_options(),
                                 .observe_logits = options_.observe_logits,
                                 .draft_rows = draft_rows(),
                                 .graphs = options_.decode_graphs,
                                 .observe_pass = options_.observe_pass};
     if (device_.device.is_cuda()) give_one_shape(plan.generating, limits, generating.reading);
-    EVALCAR_RETURN_IF_ERROR(
-        run_packs<Generator>(run, std::move(plan.generating), std::move(generating), largest));
+    EVALCAR_RETURN_IF_ERROR(run_packs<Generator>(run, std::move(plan.generating),
+                                                 std::move(generating), attempt.largest));
     return run_packs<Scorer>(run, std::move(plan.scoring),
-                             ScorerOptions{reader_options(), options_.scored_rows}, largest);
+                             ScorerOptions{reader_options(), options_.scored_rows},
+                             attempt.largest);
   }
 
   // Of the cache for all packs, where memory has it: graphs are of one shape.

@@ -19,7 +19,8 @@ constexpr std::int64_t kPackedBytes = std::int64_t{1} << 24;
 /// What the tile unit takes: blocks of outputs, and at least so many rows of one task that packing
 /// the matrix does not count.
 struct Tiles {
-  static constexpr std::int64_t kOutputs = kTileBlock;
+  static std::int64_t outputs() { return kTileBlock; }
+  static constexpr std::int64_t kPackedTogether = 128;  // outputs, by one thread, at least
   static constexpr std::int64_t kTask = 128;
   using Packed = char;
   template <typename Weight>
@@ -39,7 +40,8 @@ struct Tiles {
 
 /// The same of the vector unit.
 struct Panels {
-  static constexpr std::int64_t kOutputs = kMostPanels * kPanelOutputs;
+  static std::int64_t outputs() { return panel_kernels().front().panels * kPanelOutputs; }
+  static constexpr std::int64_t kPackedTogether = 64;
   static constexpr std::int64_t kTask = kPanelRowsAtOnce;
   using Packed = float;
   template <typename Weight>
@@ -67,8 +69,8 @@ constexpr std::int64_t kPanelGrain = std::int64_t{1} << 18;
 template <typename Unit, typename Weight>
 MatrixProduct<Weight> blocks_of(const MatrixProduct<Weight>& p, std::int64_t first,
                                 std::int64_t count) {
-  const std::int64_t from = first * Unit::kOutputs;
-  return p.outputs_from(from, std::min(p.outputs - from, count * Unit::kOutputs));
+  const std::int64_t from = first * Unit::outputs();
+  return p.outputs_from(from, std::min(p.outputs - from, count * Unit::outputs()));
 }
 
 /// This thread's, which stays: memory that comes from the system anew is cleared first.
@@ -86,14 +88,15 @@ template <typename Unit, typename Weight>
 void multiply_slabs(const MatrixProduct<Weight>& whole) {
   using Packed = typename Unit::Packed;
   const std::int64_t of_one = std::max<std::int64_t>(1, Unit::bytes(blocks_of<Unit>(whole, 0, 1)));
-  const std::int64_t blocks = (whole.outputs + Unit::kOutputs - 1) / Unit::kOutputs;
+  const std::int64_t blocks = (whole.outputs + Unit::outputs() - 1) / Unit::outputs();
   const std::int64_t slab = std::clamp<std::int64_t>(kPackedBytes / of_one, 1, blocks);
   auto* const packed = reinterpret_cast<Packed*>(kept_memory(slab * of_one));
   for (std::int64_t from = 0; from < blocks; from += slab) {
     const auto part = blocks_of<Unit>(whole, from, std::min(slab, blocks - from));
-    in_parallel(std::min(slab, blocks - from), 4, [&](std::int64_t block, std::int64_t count) {
-      Unit::pack(part, block * Unit::kOutputs,
-                 std::min(part.outputs - block * Unit::kOutputs, count * Unit::kOutputs), packed);
+    const std::int64_t grain = Unit::kPackedTogether / Unit::outputs();
+    in_parallel(std::min(slab, blocks - from), grain, [&](std::int64_t block, std::int64_t count) {
+      Unit::pack(part, block * Unit::outputs(),
+                 std::min(part.outputs - block * Unit::outputs(), count * Unit::outputs()), packed);
     });
     const std::int64_t tasks = (part.rows + Unit::kTask - 1) / Unit::kTask;
     in_parallel(tasks, 1, [&](std::int64_t task, std::int64_t count) {
@@ -121,8 +124,8 @@ template <typename Weight>
 void multiply_panels(const MatrixProduct<Weight>& whole) {
   if (whole.rows > kRowsOfPanels) return multiply_slabs<Panels>(whole);
   const std::int64_t products =
-      std::max<std::int64_t>(1, whole.rows * whole.width * Panels::kOutputs);
-  const std::int64_t blocks = (whole.outputs + Panels::kOutputs - 1) / Panels::kOutputs;
+      std::max<std::int64_t>(1, whole.rows * whole.width * Panels::outputs());
+  const std::int64_t blocks = (whole.outputs + Panels::outputs() - 1) / Panels::outputs();
   in_parallel(blocks, kPanelGrain / products, [&](std::int64_t block, std::int64_t count) {
     multiply_by_panels(blocks_of<Panels>(whole, block, count), nullptr);
   });

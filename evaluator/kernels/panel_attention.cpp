@@ -47,7 +47,8 @@ struct PanelAttender::Memory {
   AlignedMemory<float> scores;   // (kQueryBlock, kKeys): scores, then weights
 };
 
-PanelAttender::PanelAttender(std::int64_t dim) : memory_(std::make_unique<Memory>(dim)) {}
+PanelAttender::PanelAttender(std::int64_t dim, const PanelKernels& kernels)
+    : kernels_(kernels), memory_(std::make_unique<Memory>(dim)) {}
 PanelAttender::~PanelAttender() = default;
 
 #if defined(__x86_64__)
@@ -123,17 +124,16 @@ void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const Qu
   const std::int64_t wide = padded(a.dim);
   float* const scores = m.scores.get();
   float* const sums = m.sums.get() + block.at * wide;
-  const PanelKernels& kernels = panel_kernels().front();
   const auto multiply = [&](const PanelProduct& product) {
     Ahead ahead = nothing_ahead(product);
-    kernels.multiply(product, ahead);
+    kernels_.multiply(product, ahead);
   };
-  for (std::int64_t i = 0; i < width; i += kernels.panels * kPanelOutputs) {
+  for (std::int64_t i = 0; i < width; i += kernels_.panels * kPanelOutputs) {
     multiply({.x = m.queries.get() + block.at * a.dim,
               .x_stride = a.dim,
               .rows = block.count,
               .panel = m.keys.get() + (key - packed + i) * a.dim,
-              .panels = std::min(kernels.panels, (width - i) / kPanelOutputs),
+              .panels = std::min(kernels_.panels, (width - i) / kPanelOutputs),
               .panel_stride = kPanelOutputs * a.dim,
               .width = a.dim,
               .sums = scores + i,
@@ -143,15 +143,15 @@ void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const Qu
   for (std::int64_t i = 0; i < block.count; ++i) {
     const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(first + block.at + i) / a.group];
     if (!seen.all_of(key, key + width)) hide(seen, key, width, scores + i * kKeys);
-    kernels.weigh(scores + i * kKeys, width, m.largest[static_cast<std::size_t>(block.at + i)],
-                  m.totals.get() + (block.at + i) * kLanes, sums + i * wide, wide);
+    kernels_.weigh(scores + i * kKeys, width, m.largest[static_cast<std::size_t>(block.at + i)],
+                   m.totals.get() + (block.at + i) * kLanes, sums + i * wide, wide);
   }
-  for (std::int64_t d = 0; d < wide; d += kernels.panels * kPanelOutputs) {
+  for (std::int64_t d = 0; d < wide; d += kernels_.panels * kPanelOutputs) {
     multiply({.x = scores,
               .x_stride = kKeys,
               .rows = block.count,
               .panel = m.values.get() + d * kKeys + (key - packed) * kPanelOutputs,
-              .panels = std::min(kernels.panels, (wide - d) / kPanelOutputs),
+              .panels = std::min(kernels_.panels, (wide - d) / kPanelOutputs),
               .panel_stride = kPanelOutputs * kKeys,
               .width = width,
               .sums = sums + d,

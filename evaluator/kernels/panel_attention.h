@@ -5,13 +5,14 @@
 #include <memory>
 
 #include "evaluator/kernels/head_attention.h"
+#include "evaluator/kernels/panel_unit.h"
 
 namespace evalcar::kernels {
 
 /// Only where has_panel_unit().
 class PanelAttender final : public HeadAttender {
  public:
-  explicit PanelAttender(std::int64_t dim);
+  explicit PanelAttender(std::int64_t dim, const PanelKernels& kernels = panel_kernels().front());
   ~PanelAttender() override;
 
   /// As many queries should go at once: the keys are packed for each attend() anew.
@@ -23,6 +24,7 @@ class PanelAttender final : public HeadAttender {
   void pack_keys(const HeadAttention& a, std::int64_t key, std::int64_t count);
   void advance(const HeadAttention& a, std::int64_t first, const QueryBlock& block,
                std::int64_t packed, std::int64_t end);
+  PanelKernels kernels_;
   std::unique_ptr<Memory> memory_;
 };
 

@@ -21,7 +21,7 @@ EVALCAR_PANELS [[gnu::always_inline]] inline void add_product(__m256& sum, __m25
   asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
 }
 
-/// Two lines of a cache; in the end the last again and again.
+/// Two lines of a cache; in the end what lies behind.
 EVALCAR_PANELS [[gnu::always_inline]] inline void ask(Ahead& ahead) {
   _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T1);
   _mm_prefetch(reinterpret_cast<const char*>(ahead.next + 64), _MM_HINT_T1);

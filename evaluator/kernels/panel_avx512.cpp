@@ -36,7 +36,7 @@ EVALCAR_WIDE [[gnu::always_inline]] inline void add_product(__m512& sum, __m512 
   asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a), "m"(b));
 }
 
-/// So many lines of a cache, and as many for the second panel; in the end the last again and again.
+/// So many lines of a cache, and as many for the second panel; in the end what lies behind.
 template <int kPanels>
 EVALCAR_WIDE [[gnu::always_inline]] inline void ask(Ahead& ahead, std::uintptr_t lines) {
   for (std::uintptr_t i = 0; i < lines; ++i, ahead.next = std::min(ahead.next + 64, ahead.end)) {
@@ -125,6 +125,7 @@ void multiply(const PanelProduct& p, Ahead& ahead) {
       blocks_of_rows<1>(Counts()), blocks_of_rows<2>(Counts())};
   const std::array<Rows, kRows>& rows = kBlocks[static_cast<std::size_t>(p.panels - 1)];
   // As even as can be: a block of few rows waits for its own sums.
+  if (p.rows == 0) return;
   const std::int64_t blocks = (p.rows + kRows - 1) / kRows;
   const std::uintptr_t of_block = 64 * static_cast<std::uintptr_t>(blocks);
   const std::uintptr_t lines = (4 * ahead.bytes + of_block - 1) / of_block;

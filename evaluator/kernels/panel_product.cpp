@@ -107,8 +107,8 @@ void pack_panels(const MatrixProduct<Weight>& p, std::int64_t first, std::int64_
 }
 
 template <typename Weight>
-void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels) {
-  const PanelKernels& kernels = panel_kernels().front();
+void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels,
+                        const PanelKernels& kernels) {
   const std::int64_t together = kernels.panels * kPanelOutputs;
   const std::int64_t at_once = panels == nullptr ? p.rows : std::min(p.rows, kPanelRowsAtOnce);
   const std::int64_t numbers = at_once * together;
@@ -160,7 +160,8 @@ template std::int64_t panel_floats(const MatrixProduct<float>&);
 template std::int64_t panel_floats(const MatrixProduct<std::uint16_t>&);
 template void pack_panels(const MatrixProduct<float>&, std::int64_t, std::int64_t, float*);
 template void pack_panels(const MatrixProduct<std::uint16_t>&, std::int64_t, std::int64_t, float*);
-template void multiply_by_panels(const MatrixProduct<float>&, const float*);
-template void multiply_by_panels(const MatrixProduct<std::uint16_t>&, const float*);
+template void multiply_by_panels(const MatrixProduct<float>&, const float*, const PanelKernels&);
+template void multiply_by_panels(const MatrixProduct<std::uint16_t>&, const float*,
+                                 const PanelKernels&);
 
 }  // namespace evalcar::kernels

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "evaluator/kernels/matrix_product.h"
+#include "evaluator/kernels/panel_unit.h"
 
 namespace evalcar::kernels {
 
@@ -24,6 +25,7 @@ void pack_panels(const MatrixProduct<Weight>& p, std::int64_t first, std::int64_
 /// way, which is better where the rows are few. An element's bits depend on its row and its output
 /// alone. Only where has_panel_unit(). May throw std::bad_alloc.
 template <typename Weight>
-void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels);
+void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels,
+                        const PanelKernels& kernels = panel_kernels().front());
 
 }  // namespace evalcar::kernels

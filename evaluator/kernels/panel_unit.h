@@ -58,9 +58,11 @@ struct PanelProduct {
 /// than a few rows are multiplied by it.
 struct Ahead {
   std::uintptr_t next = 0;   ///< what lies there is asked for, and never read
-  std::uintptr_t end = 0;    ///< of that; then the same again
+  std::uintptr_t end = 0;    ///< of that; then what lies there, again and again
   std::uintptr_t other = 0;  ///< so many bytes further, beside two panels, the same
-  std::uintptr_t bytes = 0;  ///< of it, for each step of all rows: where steps are long, no sooner
+  /// Of it, for each number of a row; a kernel that takes one panel asks at one rate whatever it
+  /// is.
+  std::uintptr_t bytes = 0;
 };
 
 /// Nothing: only what is read anyway.
@@ -78,7 +80,7 @@ struct PanelKernels {
   /// Scores of a query become weights: 2^(score - the largest so far), in place. What there is of
   /// its sums (dim) and of the weights' totals (16 parts) is brought to that base. A score that is
   /// no number is not the largest, and its weight is none, either. scores: (width); width and dim
-  /// are multiples of 16. The same bits by any kernel.
+  /// are multiples of 16. Of finite scores and hidden ones the same bits by any kernel.
   void (*weigh)(float* scores, std::int64_t width, float& largest, float* totals, float* sums,
                 std::int64_t dim);
 };

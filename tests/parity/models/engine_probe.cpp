@@ -13,8 +13,8 @@
 //       "profile": bool, "cancel_after": N (answers), "cancel_at_step": N (the N-th call of
 //       RunEvents::advanced), "out_of_memory_at_step": N (as if what that call is of did not fit;
 //       without pictures), "out_of_memory_behind_pictures": N (as if what follows the pictures of
-//       packs of N and more sequences did not fit), "ends": [token, …] (an answer ends with these
-//       tokens in a row),
+//       packs of N and more sequences did not fit; with picture_threads 0), "ends": [token, …] (an
+//       answer ends with these tokens in a row),
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream", "draft",
@@ -279,7 +279,8 @@ class Probe {
     const int cancel_after = run.value("cancel_after", 0);
     const int cancel_at_step = run.value("cancel_at_step", 0);
     const int out_of_memory_at_step = run.value("out_of_memory_at_step", 0);
-    const std::int64_t most_behind_pictures = run.value("out_of_memory_behind_pictures", INT64_MAX);
+    const std::int64_t behind_pictures =
+        run.value("out_of_memory_behind_pictures", std::int64_t{0});
     std::atomic<int> steps = 0;
     std::size_t packs_with_pictures = 0;
     int answered = 0;
@@ -313,8 +314,9 @@ class Probe {
     events.advanced = [&] {
       const int step = ++steps;
       if (step == cancel_at_step) stop.request_stop();
-      const bool fits = packs_.empty() || packs_.size() != packs_with_pictures ||
-                        packs_.back() < most_behind_pictures;
+      // Without it, threads that prepare pictures come here, too.
+      const bool fits = behind_pictures == 0 || packs_.size() != packs_with_pictures ||
+                        packs_.empty() || packs_.back() < behind_pictures;
       TORCH_CHECK_WITH(OutOfMemoryError, step != out_of_memory_at_step && fits,
                        "CUDA out of memory. Tried to allocate 2.00 GiB.");
     };

@@ -66,6 +66,20 @@ TEST_CASE("without a budget, and before weights were loaded, nothing is kept") {
   CHECK(early.bytes() == 0);
 }
 
+TEST_CASE("nothing more is kept while memory lacks") {
+  EncodedPictures kept(kMuch, &much_is_free);
+  kept.begin("tower");
+  keep(kept, 0);
+
+  kept.set_keeping(false);
+  keep(kept, 1);
+  CHECK(here(kept, 2) == "10");
+
+  kept.set_keeping(true);
+  keep(kept, 1);
+  CHECK(here(kept, 2) == "11");
+}
+
 TEST_CASE("a full budget keeps what came first, however often a run asks in a circle") {
   EncodedPictures kept(2 * kBatchBytes + 1, &much_is_free);
   for (int checkpoint = 0; checkpoint < 3; ++checkpoint) {

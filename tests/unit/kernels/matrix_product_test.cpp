@@ -18,6 +18,7 @@
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "evaluator/kernels/panel_product.h"
@@ -29,20 +30,24 @@ using namespace evalcar::kernels;
 
 namespace {
 
-enum class Unit { kTiles, kPanels };
+/// The tile unit, or kernels of panels.
+struct Unit {
+  const PanelKernels* panels = nullptr;
+  std::string name() const { return panels == nullptr ? "tiles" : panels->name; }
+};
 
 std::vector<Unit> units() {
   std::vector<Unit> there;
-  if (has_tile_unit()) there.push_back(Unit::kTiles);
-  if (has_panel_unit()) there.push_back(Unit::kPanels);
+  if (has_tile_unit()) there.push_back({});
+  for (const PanelKernels& kernels : panel_kernels()) there.push_back({&kernels});
   if (there.empty()) SKIP("this CPU has no unit for many rows");
   return there;
 }
 
 template <typename Weight>
-void multiply(Unit unit, const MatrixProduct<Weight>& product, bool packed) {
+void multiply(const Unit& unit, const MatrixProduct<Weight>& product, bool packed) {
   at::Tensor memory;
-  if (unit == Unit::kTiles) {
+  if (unit.panels == nullptr) {
     if (packed) {
       memory = at::empty({packed_bytes(product)}, at::kByte);
       pack_matrix(product, 0, product.outputs, static_cast<char*>(memory.mutable_data_ptr()));
@@ -53,7 +58,7 @@ void multiply(Unit unit, const MatrixProduct<Weight>& product, bool packed) {
       memory = at::empty({panel_floats(product)});
       pack_panels(product, 0, product.outputs, memory.mutable_data_ptr<float>());
     }
-    multiply_by_panels(product, packed ? memory.const_data_ptr<float>() : nullptr);
+    multiply_by_panels(product, packed ? memory.const_data_ptr<float>() : nullptr, *unit.panels);
   }
 }
 
@@ -73,8 +78,8 @@ MatrixProduct<Weight> product_to(const at::Tensor& y, const at::Tensor& x, const
 }
 
 template <typename Weight>
-at::Tensor product_of(Unit unit, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
-                      bool packed) {
+at::Tensor product_of(const Unit& unit, const at::Tensor& x, const at::Tensor& w,
+                      const at::Tensor& bias, bool packed) {
   const at::Tensor y = at::full({x.size(0), w.size(0)}, -7.0, x.options());
   multiply(unit, product_to<Weight>(y, x, w, bias), packed);
   return y;
@@ -85,8 +90,8 @@ double root_mean_square(const at::Tensor& x) { return x.pow(2).mean().sqrt().ite
 }  // namespace
 
 TEST_CASE("sums are as near to the true ones as the BLAS's") {
-  for (const Unit unit : units()) {
-    CAPTURE(unit == Unit::kTiles);
+  for (const Unit& unit : units()) {
+    CAPTURE(unit.name());
     for (const std::int64_t width : {64, 384, 1536}) {
       const at::Tensor x = at::randn({96, width});
       const at::Tensor w = at::randn({160, width});
@@ -103,8 +108,8 @@ TEST_CASE("sums are as near to the true ones as the BLAS's") {
 }
 
 TEST_CASE("a product of single numbers has no larger error than float32's last bit") {
-  for (const Unit unit : units()) {
-    CAPTURE(unit == Unit::kTiles);
+  for (const Unit& unit : units()) {
+    CAPTURE(unit.name());
     const at::Tensor x = at::randn({512, 1}) * 1e3;
     const at::Tensor w = at::randn({512, 1}) * 1e-3;
 
@@ -116,8 +121,8 @@ TEST_CASE("a product of single numbers has no larger error than float32's last b
 }
 
 TEST_CASE("rows, outputs and widths that fill no block are multiplied like those that do") {
-  for (const Unit unit : units()) {
-    CAPTURE(unit == Unit::kTiles);
+  for (const Unit& unit : units()) {
+    CAPTURE(unit.name());
     for (const auto& [rows, outputs, width] : {std::array<std::int64_t, 3>{1, 1, 1},
                                                {31, 33, 31},
                                                {33, 47, 65},
@@ -142,8 +147,8 @@ TEST_CASE("rows, outputs and widths that fill no block are multiplied like those
 }
 
 TEST_CASE("a row's sums have the same bits whatever the rows beside, and however it is packed") {
-  for (const Unit unit : units()) {
-    CAPTURE(unit == Unit::kTiles);
+  for (const Unit& unit : units()) {
+    CAPTURE(unit.name());
     const at::Tensor x = at::randn({100, 200});
     const at::Tensor w = at::randn({70, 200});
     const at::Tensor all = product_of<float>(unit, x, w, {}, true);
@@ -156,8 +161,8 @@ TEST_CASE("a row's sums have the same bits whatever the rows beside, and however
 }
 
 TEST_CASE("what is no finite number in a row is none in its sums, and in no other row's") {
-  for (const Unit unit : units()) {
-    CAPTURE(unit == Unit::kTiles);
+  for (const Unit& unit : units()) {
+    CAPTURE(unit.name());
     at::Tensor x = at::randn({40, 64});
     x.select(0, 3).select(0, 7).fill_(std::numeric_limits<float>::quiet_NaN());
     x.select(0, 20).select(0, 1).fill_(std::numeric_limits<float>::infinity());
@@ -172,7 +177,7 @@ TEST_CASE("what is no finite number in a row is none in its sums, and in no othe
 }
 
 TEST_CASE("a product is added to what is there, or gated by another of the same rows") {
-  for (const Unit unit : units()) {
+  for (const Unit& unit : units()) {
     for (const auto& [rows, outputs, width] : {std::array<std::int64_t, 3>{5, 3, 7},
                                                {20, 16, 64},
                                                {20, 63, 600},
@@ -183,7 +188,7 @@ TEST_CASE("a product is added to what is there, or gated by another of the same 
       const at::Tensor bias = at::randn({outputs}), gate_bias = at::randn({outputs});
       const at::Tensor product = at::linear(x, w, bias);
       for (const bool packed : {false, true}) {
-        CAPTURE(unit == Unit::kTiles, rows, outputs, width, packed);
+        CAPTURE(unit.name(), rows, outputs, width, packed);
         const at::Tensor y = at::full({rows, outputs}, 3.0);
         auto asked = product_to<float>(y, x, w, bias);
         asked.adds = true;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <string>
 #include <vector>
 
 #include "evaluator/kernels/panel_unit.h"
@@ -19,9 +20,10 @@ using namespace evalcar::kernels;
 
 namespace {
 
-// Two query heads over one key head, as many queries at once as `at_once`.
-at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    std::int64_t at_once, const std::vector<SeenKeys>& seen = {}) {
+// Two query heads over one key head, as many queries at once as `at_once`, by the given kernels.
+at::Tensor attended_by(const PanelKernels& kernels, const at::Tensor& q, const at::Tensor& k,
+                       const at::Tensor& v, std::int64_t at_once,
+                       const std::vector<SeenKeys>& seen) {
   const at::Tensor out = at::full(q.sizes(), -7.0);
   const HeadAttention heads{.q = q.const_data_ptr<float>(),
                             .q_row = q.stride(0),
@@ -38,9 +40,20 @@ at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
                             .out = out.mutable_data_ptr<float>(),
                             .out_row = out.stride(0),
                             .out_head = out.stride(1)};
-  PanelAttender attender(q.size(2));
+  PanelAttender attender(q.size(2), kernels);
   for (std::int64_t first = 0; first < heads.queries(); first += at_once)
     attender.attend(heads, first, std::min(at_once, heads.queries() - first));
+  return out;
+}
+
+// The same by each kernel, of which all give the same bits.
+at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    std::int64_t at_once, const std::vector<SeenKeys>& seen = {}) {
+  const at::Tensor out = attended_by(panel_kernels().front(), q, k, v, at_once, seen);
+  for (const PanelKernels& kernels : panel_kernels()) {
+    CAPTURE(std::string(kernels.name));
+    CHECK(at::equal(attended_by(kernels, q, k, v, at_once, seen), out));
+  }
   return out;
 }
 

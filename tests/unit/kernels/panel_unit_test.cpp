@@ -198,7 +198,8 @@ TEST_CASE("sums may become the result where they are, as what fills no panel doe
   }
 }
 
-TEST_CASE("what is asked for ahead of panels is all that it was told, and nothing behind") {
+TEST_CASE(
+    "what is asked for ahead of panels moves through all that it was told, however few rows") {
   if (!has_panel_unit()) SKIP("this CPU has no AVX2");
   const Inputs inputs;
   for (const PanelKernels& kernels : panel_kernels()) {
@@ -251,6 +252,21 @@ TEST_CASE("every kernel of panels makes the same weights of scores, and the righ
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("an infinite score is the largest, and leaves no weight a number") {
+  if (!has_panel_unit()) SKIP("this CPU has no AVX2");
+  for (const PanelKernels& kernels : panel_kernels()) {
+    for (std::int64_t at = 0; at < 32; ++at) {
+      Weighed w(32, 16);
+      w.scores[at] = std::numeric_limits<float>::infinity();
+      kernels.weigh(w.scores.get(), 32, w.largest[0], w.totals.get(), w.sums.get(), 16);
+      CAPTURE(std::string(kernels.name), at);
+      CHECK(w.largest[0] == std::numeric_limits<float>::infinity());
+      CHECK(std::isnan(w.scores[at]));
+      CHECK(std::isnan(w.totals[at % 16]));
     }
   }
 }
